@@ -119,6 +119,12 @@ impl LockGuard {
         }
     }
 
+    /// Whether whoever takes the lock next will be told of an owner that died or panicked.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.entered.as_ref().is_some_and(|entered| entered.leaves() != LastOwner::Released)
+    }
+
     /// Releases the lock while `work` runs, and takes it again. Returns how the last owner left it, unless
     /// the caller was told before that one had failed. `work` is not called if the guard has no lock.
     pub(crate) fn released<R>(&mut self, work: impl FnOnce() -> R) -> Result<(R, LastOwner), MonitorError> {

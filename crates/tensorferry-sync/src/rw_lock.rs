@@ -70,7 +70,7 @@ pub struct RwLock {
 #[derive(Debug)]
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct RwLockReadGuard {
-    _taken: Taken,
+    taken: Taken,
 }
 
 /// Writes what a [`RwLock`] protects. Dropping it releases the lock.
@@ -88,6 +88,25 @@ impl RwLockWriteGuard {
             word(&view, state::POISON).store(0, Ordering::SeqCst);
         }
     }
+
+    /// Whether whoever takes the lock next will be told of a writer that died or panicked.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.entered.view().is_some_and(|view| is_poisoned(&view))
+    }
+}
+
+impl RwLockReadGuard {
+    /// As [`RwLockWriteGuard::is_poisoned`]. A reader cannot make good what a writer has left.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.taken.view().is_some_and(|view| is_poisoned(&view))
+    }
+}
+
+/// Whether a writer has died or panicked, and nobody has made good what it left.
+fn is_poisoned(view: &MonitorView<'_>) -> bool {
+    word(view, state::POISON).load(Ordering::SeqCst) != 0
 }
 
 impl RwLock {
@@ -155,7 +174,7 @@ impl RwLock {
         };
         let last_writer = begin(&entered, &view, writer::NONE);
         let taken = Taken::count(monitor, &view).ok_or(LockError::DeclaredDead)?;
-        LockError::unless_poisoned(RwLockReadGuard { _taken: taken }, last_writer)
+        LockError::unless_poisoned(RwLockReadGuard { taken }, last_writer)
     }
 
     /// Takes the lock to write.

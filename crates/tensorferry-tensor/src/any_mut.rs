@@ -98,6 +98,12 @@ impl AnyTensorMut {
         if self.is_moved() { &EMPTY_SHAPE } else { self.layout.shape() }
     }
 
+    /// The number of dimensions; 1 once the tensor was moved away.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.shape().len()
+    }
+
     /// The number of elements; 0 once the tensor was moved away.
     #[must_use]
     pub fn n_elements(&self) -> usize {

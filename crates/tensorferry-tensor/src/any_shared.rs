@@ -24,6 +24,7 @@ const MAX_ELEMENT_BYTES: usize = 8;
 ///
 /// let counters = SharedTensor::<u32>::zeros([4])?;
 /// let any = AnySharedTensor::from(counters.clone());
+/// assert!(any.shares_storage_with(&AnySharedTensor::from(counters.clone())));
 /// let last: SharedTensor<u32> = any.narrow(0, 3, 1)?.downcast()?;
 /// last.store([0], 7)?;
 /// assert_eq!(counters.load([3])?, 7);
@@ -101,6 +102,12 @@ impl AnySharedTensor {
     #[must_use]
     pub fn storage_id(&self) -> BlockId {
         self.block.id()
+    }
+
+    /// Whether both are views of the same memory. False for storages without bytes.
+    #[must_use]
+    pub fn shares_storage_with(&self, other: &Self) -> bool {
+        self.block.ptr_eq(&other.block)
     }
 
     /// The tensor with its element type.

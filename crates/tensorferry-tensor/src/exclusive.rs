@@ -216,6 +216,12 @@ impl<T: Element> TensorMut<T> {
         self.block.is_moved()
     }
 
+    /// Whether this process can reach the elements: they were not sent away, and it is no fork of a member.
+    #[must_use]
+    pub fn is_accessible(&self) -> bool {
+        self.block.is_accessible()
+    }
+
     /// The id of the storage. Equal ids in one domain are the same memory.
     #[must_use]
     pub fn storage_id(&self) -> BlockId {

@@ -2,6 +2,8 @@
 
 use ndarray::{ArrayD, ArrayView, ArrayViewD, ArrayViewMutD, Dimension, IxDyn, ShapeBuilder};
 
+use tensorferry_storage::Heap;
+
 use crate::element::Element;
 use crate::error::TensorError;
 use crate::exclusive::TensorMut;
@@ -51,7 +53,15 @@ impl<T: Element> TensorMut<T> {
     /// # Errors
     /// As [`TensorMut::zeros`].
     pub fn from_array<D: Dimension>(array: ArrayView<'_, T, D>) -> Result<Self, TensorError> {
-        let mut tensor = Self::empty(array.shape())?;
+        Self::from_array_in(Heap::current()?, array)
+    }
+
+    /// As [`TensorMut::from_array`], in the domain of `heap`.
+    ///
+    /// # Errors
+    /// As [`TensorMut::zeros`].
+    pub fn from_array_in<D: Dimension>(heap: &Heap, array: ArrayView<'_, T, D>) -> Result<Self, TensorError> {
+        let mut tensor = Self::empty_in(heap, array.shape())?;
         tensor.as_array_mut()?.assign(&array);
         Ok(tensor)
     }
@@ -151,6 +161,7 @@ mod tests {
     #[test]
     fn an_exclusive_tensor_is_written_through_an_array() {
         let array = array![[1.0, 2.0], [3.0, 4.0]];
+        assert!(TensorMut::from_array_in(Heap::current().unwrap(), array.view()).unwrap().is_accessible());
         let mut tensor = TensorMut::from_array(array.t()).unwrap();
         assert_eq!(tensor.as_slice(), [1.0, 3.0, 2.0, 4.0]);
         tensor.as_array_mut().unwrap()[[0, 1]] = 9.0;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bytes;
+use crate::dtype::DType;
 use crate::element::Element;
 use crate::error::{SealedError, TensorError};
 use crate::frozen::Tensor;
@@ -199,6 +200,18 @@ impl<T: Element> SealedTensor<T> {
     #[must_use]
     pub fn shape(&self) -> &Shape {
         self.tensor.shape()
+    }
+
+    /// The number of dimensions.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.shape().len()
+    }
+
+    /// The data type of the elements.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        T::DTYPE
     }
 
     /// The number of elements; 1 for a scalar.

@@ -109,6 +109,7 @@ fn an_exclusive_tensor_of_any_type_travels_as_what_it_is() {
     );
     let mut typed: TensorMut<i16> = send(&tensor);
     assert!(tensor.is_moved() && !tensor.is_accessible() && tensor.as_bytes().is_empty());
+    assert_eq!(tensor.rank(), 1);
     assert_eq!((tensor.shape().as_slice(), tensor.n_elements()), (&[0][..], 0));
     assert_eq!(typed.as_slice(), [0, 7, 0, 0, 0, 0]);
     let again: AnyTensorMut = send(&typed);

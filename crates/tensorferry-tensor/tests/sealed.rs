@@ -29,6 +29,7 @@ fn the_same_memory_arrives() {
 #[test]
 fn a_tensor_without_elements_arrives() {
     let none = SealedTensor::<f64>::build([3, 0], |_| {}).unwrap();
+    assert_eq!((none.rank(), none.dtype()), (2, DType::F64));
     assert_eq!(send::<_, SealedTensor<f64>>(&none).shape().to_vec(), [3, 0]);
 }
 

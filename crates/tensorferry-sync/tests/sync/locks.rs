@@ -72,7 +72,9 @@ fn after_an_owner_that_panicked_all_are_told_until_one_has_made_it_good() {
         drop(error);
         // As with a `?` that nobody acts upon.
         let mut guard = lock.lock().unwrap_err().into_guard().unwrap();
+        assert!(guard.is_poisoned());
         guard.clear_poison();
+        assert!(!guard.is_poisoned());
         drop(guard);
         drop(lock.lock().unwrap());
     }
@@ -321,6 +323,7 @@ fn after_a_writer_that_panicked_all_are_told_until_a_writer_has_made_it_good() {
         );
     }
     let reader = lock.read().unwrap_err().into_guard().unwrap();
+    assert!(reader.is_poisoned());
     assert!(matches!(lock.write_timeout(SHORT), Err(LockError::Locked)), "a writer that did not get it");
     drop(reader);
     let writer = lock.write();
@@ -328,8 +331,11 @@ fn after_a_writer_that_panicked_all_are_told_until_a_writer_has_made_it_good() {
     drop(writer);
     assert!(lock.read().is_err() && lock.write().is_err(), "nothing was made good");
     let mut writer = lock.write().unwrap_err().into_guard().unwrap();
+    assert!(writer.is_poisoned());
     writer.clear_poison();
+    assert!(!writer.is_poisoned());
     drop(writer);
+    assert!(!lock.read().unwrap().is_poisoned());
     drop((lock.read().unwrap(), lock.read().unwrap()));
     drop(lock.write().unwrap());
 }
