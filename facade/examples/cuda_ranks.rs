@@ -6,8 +6,8 @@
 //! up. What to see: the shares add up to the whole, and no byte was copied to send the input.
 //!
 //! `cargo run --example cuda_ranks --features cuda` wants a GPU, or does without; with `-- --simulate` there
-//! are two devices of a software driver. One H200 has run it; several
-//! devices only that driver.
+//! are two devices of a software driver. One H200 has
+//! run it; several devices only that driver.
 
 use std::collections::HashSet;
 use std::io::{self, Write as _};

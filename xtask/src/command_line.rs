@@ -129,11 +129,13 @@ impl CommandLine {
     }
 }
 
-/// Kills a process and those below it: a test runner's tests would go on without it.
+/// Kills a process and those that are found below it: a test runner's tests would go on without it.
 fn kill_with_descendants(sh: &Shell, pid: u32) {
     let (mut pids, mut n_seen) = (vec![pid.to_string()], 0);
     while let Some(parent) = pids.get(n_seen).cloned() {
         n_seen += 1;
+        // It starts no others from here on.
+        let _ = cmd!(sh, "kill -STOP {parent}").quiet().ignore_status().ignore_stderr().run();
         let Ok(threads) = std::fs::read_dir(format!("/proc/{parent}/task")) else { continue };
         for thread in threads.flatten() {
             let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
@@ -228,7 +230,7 @@ mod tests {
         // The shell's child has its output, which ends when all who have it are gone.
         let line = CommandLine::program("sh").args(["-c", "sleep 600 & echo $!; wait"]);
         let mut pid = None;
-        line.watch_for(&sh, Duration::from_secs(2), |_, line| pid = Some(line.to_owned())).unwrap_err();
+        line.watch_for(&sh, Duration::from_secs(10), |_, line| pid = Some(line.to_owned())).unwrap_err();
         let status = format!("/proc/{}/stat", pid.unwrap());
         let deadline = Instant::now() + Duration::from_secs(30);
         // Gone, or a zombie that nobody has collected yet.

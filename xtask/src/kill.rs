@@ -11,7 +11,7 @@ use crate::command_line::{CommandLine, Stream};
 const PACKAGE: &str = "tensorferry-tests";
 /// Builds with planted bugs lie apart.
 const PLANTED_TARGET: &str = "target/planted";
-/// What the program exits with when it has found something wrong.
+/// What the program exits with when it has found something wrong: `FOUND` of `tests/src/bin/kill.rs`.
 const FOUND: i32 = 3;
 /// A run that has to fail need not wait as long as one that has to succeed.
 const PLANTED_DEADLINE_SECONDS: u32 = 5;
@@ -58,6 +58,9 @@ fn run_all_plants(sh: &Shell) -> anyhow::Result<ExitCode> {
         }
     })?;
     ensure!(status.success() && !names.is_empty(), "`{list}` has no names");
+    // What fails without a bug has noticed none.
+    let unplanted = with_plants("run").args(["--bin", "kill", "--", "--sample", "1"]);
+    ensure!(unplanted.watch(sh, |_, _| ())?.success(), "`{unplanted}` fails although no bug is planted");
     let mut unnoticed = Vec::new();
     for name in &names {
         let run = planted(name, &["--plant".to_owned(), name.clone()]);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tensorferry_pool::{PoolError, TaskError, WorkerDiedError};
-use tensorferry_spawn::Report;
+use tensorferry_spawn::{Report, ReportKind};
 use tensorferry_storage::StorageError;
 
 /// Why a data loader could not be started, or did not end well.
@@ -171,9 +171,11 @@ impl Error for LoadError {
 impl fmt::Display for RaisedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.worker {
-            Some((worker, pid)) => write!(f, "the dataset in worker {worker} (pid {pid}): ")?,
-            None => f.write_str("the dataset: ")?,
+            Some((worker, pid)) => write!(f, "the dataset in worker {worker} (pid {pid})")?,
+            None => f.write_str("the dataset")?,
         }
+        // A panic is told of its thread, everything else of whoever it happened to.
+        f.write_str(if self.report.kind == ReportKind::Panic { ": " } else { " " })?;
         fmt::Display::fmt(&self.report, f)
     }
 }

@@ -13,8 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::mapping::LARGE_PAGE_BYTES;
 
 /// Maps a file closed at the first address below `near` that is aligned to a large page, if the kernel has
-/// nothing there. That is one system call, where [`map_anywhere`] needs up to four and has a mapping of this
-/// length taken apart again.
+/// nothing there. That is one system call, where [`map_anywhere`] needs three.
 pub(crate) fn map_below(
     near: usize,
     len_bytes: usize,
@@ -42,57 +41,60 @@ pub(crate) fn map_below(
     None
 }
 
+/// How often a place may be taken by another thread between being found and being used.
+const MAX_TRIES: usize = 64;
+
 /// Maps a file closed where the kernel has room for it and for its alignment to a large page.
+///
+/// The kernel finds the place: a mapping with room for the alignment too, which is given back at once.
+/// Another thread may map something there before the file is; then the next place is tried.
 pub(crate) fn map_anywhere(
     len_bytes: usize,
     fd: BorrowedFd<'_>,
     file_offset_bytes: u64,
 ) -> rustix::io::Result<*mut c_void> {
-    let whole = len_bytes.saturating_add(LARGE_PAGE_BYTES);
+    for _ in 0..MAX_TRIES {
+        let wanted = find_place(len_bytes.saturating_add(LARGE_PAGE_BYTES))?;
+        // SAFETY: MAP_FIXED_NOREPLACE replaces no memory of this process: it fails where there is some.
+        let mapped = unsafe {
+            rustix::mm::mmap(
+                std::ptr::without_provenance_mut(wanted),
+                len_bytes,
+                ProtFlags::empty(),
+                MapFlags::SHARED | MapFlags::FIXED_NOREPLACE | MapFlags::NORESERVE,
+                fd,
+                file_offset_bytes,
+            )
+        };
+        match mapped {
+            Ok(at) if at.addr() == wanted => return Ok(at),
+            Ok(elsewhere) => {
+                // What takes the flag for a wish, as a tool that runs this program may.
+                // SAFETY: this is the mapping that was just made, and nothing uses it.
+                let _ = unsafe { rustix::mm::munmap(elsewhere, len_bytes) };
+            }
+            Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(rustix::io::Errno::EXIST)
+}
+
+/// The first address in a free range of `len_bytes` that is aligned to a large page.
+fn find_place(len_bytes: usize) -> rustix::io::Result<usize> {
     // SAFETY: an anonymous private mapping at an address of the kernel's choice replaces no memory of this
     // process.
     let outer = unsafe {
         rustix::mm::mmap_anonymous(
             std::ptr::null_mut(),
-            whole,
+            len_bytes,
             ProtFlags::empty(),
             MapFlags::PRIVATE | MapFlags::NORESERVE,
         )
     }?;
-    let slack = outer.cast::<u8>().align_offset(LARGE_PAGE_BYTES);
-    let start = outer.cast::<u8>().wrapping_add(slack);
-    // SAFETY: MAP_FIXED replaces only pages of `outer`, which is ours, unused and large enough:
-    // slack < LARGE_PAGE_BYTES, so start + len_bytes <= outer + whole.
-    let inner = unsafe {
-        rustix::mm::mmap(
-            start.cast(),
-            len_bytes,
-            ProtFlags::empty(),
-            MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE,
-            fd,
-            file_offset_bytes,
-        )
-    };
-    let unmap = |from: *mut u8, len: usize| {
-        if len > 0 {
-            // SAFETY: the range is a part of `outer` outside of the file's mapping, and nothing uses it.
-            let _ = unsafe { rustix::mm::munmap(from.cast(), len) };
-        }
-    };
-    match inner {
-        Ok(mapped) => {
-            unmap(outer.cast(), slack);
-            unmap(start.wrapping_add(len_bytes), whole - slack - len_bytes);
-            Ok(mapped)
-        }
-        Err(error) => {
-            // The middle is left as it is: the kernel may have taken it away before it failed, and another
-            // thread may have mapped something there since.
-            unmap(outer.cast(), slack);
-            unmap(start.wrapping_add(len_bytes), whole - slack - len_bytes);
-            Err(error)
-        }
-    }
+    // SAFETY: this is the mapping that was just made, and nothing uses it.
+    unsafe { rustix::mm::munmap(outer, len_bytes) }?;
+    Ok(outer.addr().next_multiple_of(LARGE_PAGE_BYTES))
 }
 
 #[cfg(test)]

@@ -62,7 +62,10 @@ macro_rules! getting_async {
             }
 
             /// A descriptor that is readable when a value can be leased: when
-            /// [`get_leased_nowait`](Self::get_leased_nowait) would not say `Empty`.
+            /// [`get_leased_nowait`](Self::get_leased_nowait) would not say `Empty`. While this process has
+            /// all leases of the queue, it would say [`AllLeased`](crate::GetError::AllLeased), so the
+            /// descriptor is readable: an event loop leaves it alone until one of them has ended, and rearms
+            /// it then.
             ///
             /// # Errors
             /// As [`ready_fd`](Self::ready_fd).
@@ -97,7 +100,8 @@ macro_rules! putting_async {
             }
 
             /// A descriptor that is readable when there is room: when `put_nowait` would not say
-            /// [`Full`](crate::PutErrorKind::Full).
+            /// [`Full`](crate::PutErrorKind::Full). While it exists, this process counts as one that can
+            /// send.
             ///
             /// # Errors
             /// EMFILE when the process has no descriptor left; the system's when no thread could be started.

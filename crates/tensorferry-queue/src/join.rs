@@ -18,7 +18,8 @@ pub enum JoinError {
     ///
     /// A [`Sender`](crate::Sender) gets this from every join, unless its process has a receiving end. A
     /// process that can itself receive, as with a [`Queue`](crate::Queue), gets it once after each that left,
-    /// and may then get what is left.
+    /// and may then get what is left. Once something may have been lost, every join says so, whoever has come
+    /// since.
     #[error(
         "of the values that were put, some are left, and every process that could receive has let go of the queue"
     )]

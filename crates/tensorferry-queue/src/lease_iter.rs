@@ -13,9 +13,10 @@ use crate::{GetError, Lease};
 
 /// An iterator that leases the values that a queue delivers. Each step blocks until a value can be leased.
 ///
-/// A lease that is dropped without [`Lease::ack`] gives its value back, first in line: the next step of this
-/// iterator may lease it again. The first error ends the iteration; [`LeaseIter::finish`] tells which kind of
-/// end it was.
+/// Who keeps leases from step to step has all of them at some time, which ends the iteration with
+/// [`GetError::AllLeased`]. A lease that is dropped without [`Lease::ack`] gives its value back, first in
+/// line: the next step of this iterator may lease it again. The first error ends the iteration;
+/// [`LeaseIter::finish`] tells which kind of end it was.
 ///
 /// ```
 /// use tensorferry_queue::Queue;

@@ -53,7 +53,8 @@ impl Future for Ready<'_> {
 /// call [`rearm`](Self::rearm). It stays readable until then; nothing has to be read from it. It may be
 /// readable although there is nothing, because another receiver was faster.
 ///
-/// While it exists, this process counts as one that can receive, as while it has the receiver.
+/// While it exists, this process counts as one that can receive, as while it has the receiver; of one for
+/// room, as one that can send.
 ///
 /// ```
 /// use std::os::fd::AsFd;

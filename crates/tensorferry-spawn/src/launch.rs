@@ -70,12 +70,12 @@ where
         all = (0..nprocs).map(|rank| Who::one_of_many(rank, nprocs, base)).collect();
     }
     let parcels = pack(&heap, &key, args, &results, first_rank..first_rank.saturating_add(nprocs))?;
-    let of_all = OfAll { options, heap: &heap, key: &key, method };
+    let common = Common { options, heap: &heap, key: &key, method };
     let mut children = Vec::with_capacity(nprocs);
     let mut starts = all.into_iter().zip(parcels.into_iter().zip(outputs));
     while let Some((who, (parcel, outputs))) = starts.next() {
         let (rank, name) = (who.rank, who.name.clone());
-        match start(of_all, who, parcel, outputs) {
+        match start(common, who, parcel, outputs) {
             Ok(child) => children.push(child),
             Err(error) => {
                 take_back(starts.map(|(_, (parcel, _))| parcel));
@@ -136,7 +136,7 @@ fn take_back(parcels: impl IntoIterator<Item = Parcel>) {
 
 /// What all of them have in common.
 #[derive(Clone, Copy)]
-struct OfAll<'a> {
+struct Common<'a> {
     options: &'a Options,
     heap: &'a Heap,
     key: &'a Key,
@@ -167,12 +167,12 @@ impl Who {
 
 /// Starts one of them, and posts its arguments.
 fn start(
-    of_all: OfAll<'_>,
+    common: Common<'_>,
     who: Who,
     parcel: Parcel,
     outputs: Outputs,
 ) -> Result<Child, tensorferry_process::StartError> {
-    let OfAll { options, heap, key, method } = of_all;
+    let Common { options, heap, key, method } = common;
     // Until the forked child itself holds the memory that its copied handles refer to, no thread of this
     // process may release that memory.
     let parked = (method == StartMethod::Fork).then(Parked::all);
@@ -207,8 +207,10 @@ fn start(
             if parked.is_some() {
                 while child.stage() < Stage::Taken && child.exit().is_none() {
                     if let Err(error) = wait_any(std::slice::from_mut(&mut child), None) {
-                        // It is ended first, so that it does not go on without its arguments.
+                        // It may be about to hold what this process holds, so its end comes first: the drop
+                        // waits for it.
                         drop(child.kill());
+                        drop(child);
                         heap.take_back_parcel(parcel_id);
                         return Err(error.into());
                     }

@@ -168,7 +168,7 @@ impl Context {
 /// opened libraries). The function must have the attribute [`func`](crate::func). Several functions are
 /// called in the order of these calls.
 ///
-/// The function must not leave a thread behind, which the error of the first start names, and must not keep
+/// The function must not leave a thread behind (the error of the first start names it), and must not keep
 /// shared memory: a domain, and what lies in it. The start also fails if the function fails. What it
 /// registers with atexit(3) is called at the end of each process that the server forks.
 ///

@@ -86,10 +86,10 @@ impl Monitor {
             let bad = |what| StorageError::BadReference { reference: block.id().0, what };
             let inner = block.block().ok_or_else(|| bad("it has no block"))?;
             inner.heap().check_owning_process()?;
-            // Of another kind its words may be lent in another size.
+            // The words of a block of another kind may be lent in another size.
             let is_one = inner.header().is_some_and(|header| header.kind() == Kind::Monitor);
-            let words =
-                words_of(inner).filter(|_| is_one).ok_or_else(|| bad("the block holds no monitor"))?;
+            let words = is_one.then(|| words_of(inner)).flatten();
+            let words = words.ok_or_else(|| bad("the block holds no monitor"))?;
             if words.purpose().load(Ordering::Relaxed) != purpose {
                 return Err(bad("the block holds something else to wait for"));
             }
@@ -347,7 +347,7 @@ mod tests {
     use tensorferry_domain::Domain;
 
     use super::*;
-    use crate::Ring;
+    use crate::{OutgoingHandle, Ring};
 
     #[test]
     fn the_block_of_a_monitor_never_becomes_bytes_that_sweeps_would_write() {
@@ -370,6 +370,11 @@ mod tests {
     fn what_is_printed_of_an_end_is_short() {
         let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
         let (ring, monitor) = (Ring::create(&heap, 1000, 0).unwrap(), Monitor::create(&heap, 7).unwrap());
+        let block = heap.allocate(64).unwrap().freeze();
+        for _ in 0..100 {
+            let handles = OutgoingHandle::frozen(&block).into_iter().collect();
+            ring.put(b"", handles, Deadline::Now).unwrap();
+        }
         for text in [format!("{ring:?}"), format!("{monitor:?}")] {
             assert!(text.len() < 4000, "{} characters: {text:.1000}", text.len());
         }

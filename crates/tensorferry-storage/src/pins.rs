@@ -8,6 +8,7 @@
 //! block too, and the block's header, which both write, has moved between the processors once and not twice.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::hint::cold_path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +35,7 @@ pub(crate) struct PinList {
     pins: Mutex<Queued>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Queued {
     pins: VecDeque<Pin>,
     /// What was pinned since old pins were last looked at.
@@ -228,6 +229,12 @@ fn expect_drop(retired: &Retired) {
             Pinned::Handle(handle) => handle.expect_drop(),
             Pinned::Handles(handles) => handles.iter().for_each(OutgoingHandle::expect_drop),
         }
+    }
+}
+
+impl fmt::Debug for Queued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queued").field("n_messages", &self.n_messages()).finish_non_exhaustive()
     }
 }
 

@@ -22,7 +22,7 @@ impl Posted {
         self.parcels.lock().unwrap_or_else(PoisonError::into_inner).push((parcel, to));
     }
 
-    /// How many nobody has opened yet, or somebody is opening.
+    /// How many are not opened to the end: those that nobody opens, and those that somebody is opening.
     pub(crate) fn n_unopened(&self) -> usize {
         let parcels = self.parcels.lock().unwrap_or_else(PoisonError::into_inner);
         parcels.iter().filter(|(parcel, _)| !parcel.is_done()).count()

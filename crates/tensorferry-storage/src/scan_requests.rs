@@ -95,7 +95,8 @@ impl ScanRequests {
 
     /// Notes that a scan begins, so that none is due. What is let go of from here on makes another one due.
     pub(crate) fn clear_due(&self) {
-        self.is_due.store(false, Ordering::SeqCst);
+        // A swap, which acquires what was done before the flag was set that it takes.
+        self.is_due.swap(false, Ordering::SeqCst);
     }
 
     /// How long until a scan for what is suspect that nobody has asked for; zero after another death.

@@ -119,7 +119,8 @@ impl LockGuard {
         }
     }
 
-    /// Whether whoever takes the lock next will be told of an owner that died or panicked.
+    /// Whether whoever takes the lock next will be told of an owner that died or panicked. False for a guard
+    /// that has lost its lock.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.entered.as_ref().is_some_and(|entered| entered.leaves() != LastOwner::Released)

@@ -89,7 +89,8 @@ impl RwLockWriteGuard {
         }
     }
 
-    /// Whether whoever takes the lock next will be told of a writer that died or panicked.
+    /// Whether whoever takes the lock next will be told of a writer before this one that died or panicked.
+    /// False for a guard that has lost its lock.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.entered.view().is_some_and(|view| is_poisoned(&view))

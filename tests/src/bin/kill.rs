@@ -23,8 +23,8 @@ cargo xtask kill --plants | --list
   --list            the names of operations and bugs
 ";
 
-/// The exit code when what a killed process has left is not as it should be: what a planted bug has to lead
-/// to. Anything else that goes wrong has another one.
+/// The exit code (`FOUND` of `xtask/src/kill.rs`) when what a killed process has left is not as it should be:
+/// what a planted bug has to lead to. Anything else that goes wrong has another one.
 const FOUND: u8 = 3;
 
 struct Options {

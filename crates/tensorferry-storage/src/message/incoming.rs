@@ -134,7 +134,13 @@ fn accept_other(
                 _ => return Err(bad("the block is not one to share")),
             }
         }
-        Grant::Exclusive => IncomingHandle::exclusive(ExclusiveBlock::new(heap.hold(reference)?)),
+        Grant::Exclusive => {
+            let block = heap.hold(reference)?;
+            if block.header().is_none_or(|header| header.kind() != Kind::Plain) {
+                return Err(bad("the block is not one to have alone"));
+            }
+            IncomingHandle::exclusive(ExclusiveBlock::new(block))
+        }
         Grant::Ring(role) => {
             let block = heap.hold(reference)?;
             if block.header().is_none_or(|header| header.kind() != Kind::Ring) {

@@ -26,6 +26,9 @@ pub enum RingJoinError {
     },
     /// No other process is left that could receive, and none that could has died. A process that could itself
     /// receive gets this error once after each receiver that left.
+    ///
+    /// From each call also once a message may have been discarded because nobody was left that could receive
+    /// it, whoever has come since.
     #[error(
         "messages are left, or were discarded, and every other process that could receive has let go of the queue"
     )]
