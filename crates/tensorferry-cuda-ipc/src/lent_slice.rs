@@ -68,16 +68,21 @@ pub struct LentSlice<'a, T: DeviceRepr> {
     /// INVARIANT: never freed by cudarc.
     slice: ManuallyDrop<CudaSlice<T>>,
     _on: &'a OnStream<'a, T>,
+    /// A slice that is forgotten keeps the memory for good: nobody has waited for what other streams do with
+    /// it.
+    _tensor: CudaTensor<T>,
 }
 
 impl<T: Element + DeviceRepr> OnStream<'_, T> {
     /// The elements as a slice of cudarc, in row-major order. The stream must have come from cudarc.
     ///
     /// # Errors
-    /// [`CudaError::NotOfCudarc`]; [`LayoutError::NotContiguous`]; [`CudaError::Cudarc`] if cudarc cannot
-    /// make its events.
+    /// [`CudaError::NotOfCudarc`]; [`LayoutError::NotContiguous`]; [`CudaError::Capturing`] while the stream
+    /// captures; [`CudaError::Cudarc`] if cudarc cannot make its events.
     pub fn as_cuda_slice(&self) -> Result<LentSlice<'_, T>> {
         self.tensor().check_contiguous()?;
+        // A graph would have the address for longer than the slice is lent.
+        self.stream().refuse_capture()?;
         let stream = self.stream().lender::<Arc<CudaStream>>().ok_or(CudaError::NotOfCudarc)?;
         // Making the slice makes events, and panics where that fails. So making an event is tried first.
         stream.context().new_event(None).map_err(|error| CudaError::Cudarc { text: error.to_string() })?;
@@ -87,7 +92,8 @@ impl<T: Element + DeviceRepr> OnStream<'_, T> {
         // its layout; elements are plain data. The allocation is not cudarc's to free, and `LentSlice` never
         // lets it be freed.
         let slice = unsafe { stream.upgrade_device_ptr(address, n_elements) };
-        let mut lent = LentSlice { slice: ManuallyDrop::new(slice), _on: self };
+        let mut lent =
+            LentSlice { slice: ManuallyDrop::new(slice), _on: self, _tensor: self.tensor().clone() };
         // Marks the slice as just written by this stream, so that cudarc makes other streams wait for what
         // this one waits for.
         drop(lent.slice.device_ptr_mut(stream));
@@ -135,6 +141,24 @@ impl<T: DeviceRepr> Drop for LentSlice<'_, T> {
     }
 }
 
+/// Memory of cudarc: a `CudaSlice`, or a view of one. Anybody may implement `DevicePtr` of cudarc, for any
+/// address; this trait is for what only cudarc makes.
+pub trait CudarcMemory<T>: DevicePtr<T> + sealed::Sealed {}
+
+impl<T> CudarcMemory<T> for CudaSlice<T> {}
+impl<T> CudarcMemory<T> for CudaView<'_, T> {}
+impl<T> CudarcMemory<T> for CudaViewMut<'_, T> {}
+
+mod sealed {
+    use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
+
+    pub trait Sealed {}
+
+    impl<T> Sealed for CudaSlice<T> {}
+    impl<T> Sealed for CudaView<'_, T> {}
+    impl<T> Sealed for CudaViewMut<'_, T> {}
+}
+
 impl<T: Element + DeviceRepr> CudaTensor<T> {
     /// Makes a tensor with a copy of what cudarc has in its memory, in the default domain. The copy is made
     /// on the device; no byte passes the host, so it is not counted as a copy.
@@ -147,7 +171,7 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
     /// [`CudaError::Capturing`] while the stream or the slice's stream captures.
     pub fn from_cuda_slice(
         stream: &Stream,
-        slice: &impl DevicePtr<T>,
+        slice: &impl CudarcMemory<T>,
         shape: impl Into<Shape>,
     ) -> Result<Self> {
         Self::from_cuda_slice_in(Heap::current()?, stream, slice, shape)
@@ -160,7 +184,7 @@ impl<T: Element + DeviceRepr> CudaTensor<T> {
     pub fn from_cuda_slice_in(
         heap: &Heap,
         stream: &Stream,
-        slice: &impl DevicePtr<T>,
+        slice: &impl CudarcMemory<T>,
         shape: impl Into<Shape>,
     ) -> Result<Self> {
         let theirs = stream.lender::<Arc<CudaStream>>().ok_or(CudaError::NotOfCudarc)?;

@@ -263,7 +263,7 @@ pub use error::{CudaError, Result};
 pub use exportable_pool::use_exportable_pool;
 pub use ipc_event::IpcEvent;
 #[cfg(feature = "cudarc")]
-pub use lent_slice::LentSlice;
+pub use lent_slice::{CudarcMemory, LentSlice};
 pub use mapping::DeviceMapping;
 pub use memory::DeviceMemory;
 #[cfg(feature = "cudarc")]

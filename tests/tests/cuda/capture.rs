@@ -74,6 +74,21 @@ fn memory_that_a_stream_used_before_it_captured_is_neither_used_again_nor_freed(
 }
 
 #[test]
+fn no_slice_is_lent_to_a_graph_that_would_keep_it() {
+    on_machine("", |stage| {
+        let a = stage.member();
+        told(&a, &["cudarc c", "slice x c 10 1"]);
+        let refused = ask(&a, "slice-in-capture x c");
+        assert!(refused.contains("captur"), "{refused}");
+        // Before and after it there is one.
+        assert_eq!(ask(&a, "read-slice x c"), "1 10 55");
+        told(&a, &["drop x"]);
+        stage.wait_unused(&a);
+        a.finish();
+    });
+}
+
+#[test]
 fn memory_that_a_receiver_used_before_it_captured_is_kept_for_it() {
     on_machine("", |stage| {
         let (a, b) = (stage.member(), stage.member());

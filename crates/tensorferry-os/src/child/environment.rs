@@ -42,6 +42,8 @@ pub fn take_variable_if_alone(name: &str) -> Option<OsString> {
 /// # Errors
 /// EBUSY in a process with other threads, which may be reading the environment. Nothing was changed then.
 pub fn replace_environment(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<()> {
+    // The iterator is the caller's: what it starts has to be there before it is looked for.
+    let variables: Vec<_> = variables.into_iter().collect();
     check_single_threaded()?;
     let mut own: HashMap<OsString, OsString> = std::env::vars_os().collect();
     for (name, value) in variables {

@@ -572,6 +572,17 @@ impl State {
                 let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
                 drop(self.of_cudarc[stream].end_capture(flags)?);
             }
+            // What is on a stream before it captures is asked for as a slice while it does.
+            ["slice-in-capture", name, stream] => {
+                let on = self.stream(stream)?;
+                let on = self.tensor(name).on(&on)?;
+                let theirs = &self.of_cudarc[stream];
+                theirs.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
+                let slice = on.as_cuda_slice().map(drop);
+                let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+                drop(theirs.end_capture(flags)?);
+                slice?;
+            }
             ["per-thread"] => {
                 Stream::try_from(&CudaContext::new(0)?.per_thread_stream())?;
             }
