@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use xshell::{Shell, cmd};
 
-/// A watched call that takes longer than this hangs: the longest of them, the tests, takes half of it.
+/// A watched call that takes longer than this hangs: the longest of them, the tests, took up to ten minutes.
 pub(crate) const HANGS_AFTER: Duration = Duration::from_secs(15 * 60);
 
 /// What cargo tells the programs that it runs of their package. It is not passed on: the build script of ring

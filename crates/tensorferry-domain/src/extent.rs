@@ -5,6 +5,7 @@
 //! the domain, because other members may read its headers at any moment. When its owner leaves or dies, the
 //! run is released whole, and the next member that claims it rebuilds its free lists from those headers.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::layout::{extent, header};
@@ -90,16 +91,17 @@ impl Domain {
     /// The bytes that all members have populated.
     #[must_use]
     pub fn populated_bytes(&self) -> u64 {
-        (0..self.extents_high_water())
-            .filter_map(|index| self.extent_entry(index))
-            .map(|entry| entry[extent::POPULATED_BYTES].load(Ordering::SeqCst))
-            .fold(0, u64::saturating_add)
+        self.populated_bytes_in(0..self.extents_high_water())
     }
 
     /// The populated bytes of one run.
     #[must_use]
     pub fn populated_bytes_of(&self, run: ExtentRun) -> u64 {
-        (run.first..run.first.saturating_add(run.n_extents))
+        self.populated_bytes_in(run.first..run.first.saturating_add(run.n_extents))
+    }
+
+    fn populated_bytes_in(&self, extents: Range<usize>) -> u64 {
+        extents
             .filter_map(|index| self.extent_entry(index))
             .map(|entry| entry[extent::POPULATED_BYTES].load(Ordering::SeqCst))
             .fold(0, u64::saturating_add)

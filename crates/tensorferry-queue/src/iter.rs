@@ -33,7 +33,32 @@ use crate::{GetError, SoleReceiver};
 /// ```
 pub struct Iter<'a, T> {
     from: Handle<'a, T>,
-    end: Option<GetError>,
+    end: End,
+}
+
+/// The error that has ended an iteration, if it has ended.
+#[derive(Default)]
+pub(crate) struct End(Option<GetError>);
+
+impl End {
+    pub(crate) fn error(&self) -> Option<&GetError> {
+        self.0.as_ref()
+    }
+
+    /// The next of what is got. The first error is the end, and nothing is got after it.
+    pub(crate) fn next<R>(&mut self, get: impl FnOnce() -> Result<R, GetError>) -> Option<R> {
+        if self.0.is_some() {
+            return None;
+        }
+        get().map_err(|error| self.0 = Some(error)).ok()
+    }
+
+    pub(crate) fn finish(self) -> Result<(), GetError> {
+        match self.0 {
+            None | Some(GetError::Closed | GetError::Disconnected) => Ok(()),
+            Some(error) => Err(error),
+        }
+    }
 }
 
 /// The handle that the values come from.
@@ -44,11 +69,11 @@ enum Handle<'a, T> {
 
 impl<'a, T> Iter<'a, T> {
     pub(crate) fn many(typed: &'a Typed<T>) -> Self {
-        Self { from: Handle::Many(typed), end: None }
+        Self { from: Handle::Many(typed), end: End::default() }
     }
 
     pub(crate) fn sole(receiver: &'a mut SoleReceiver<T>) -> Self {
-        Self { from: Handle::Sole(receiver), end: None }
+        Self { from: Handle::Sole(receiver), end: End::default() }
     }
 
     /// The error that ended the iteration. `None` while it has not ended.
@@ -66,7 +91,7 @@ impl<'a, T> Iter<'a, T> {
     /// ```
     #[must_use]
     pub fn end(&self) -> Option<&GetError> {
-        self.end.as_ref()
+        self.end.error()
     }
 
     /// Tells an end in order from a failure of the queue. Returns `Ok` if the queue was closed, if every
@@ -78,15 +103,7 @@ impl<'a, T> Iter<'a, T> {
     /// Every other [`GetError`] that ended the iteration, such as [`GetError::PeerDied`] and
     /// [`GetError::Decode`].
     pub fn finish(self) -> Result<(), GetError> {
-        finished(self.end)
-    }
-}
-
-/// Whether an iteration that this has ended, if it has, went to its end in order.
-pub(crate) fn finished(end: Option<GetError>) -> Result<(), GetError> {
-    match end {
-        None | Some(GetError::Closed | GetError::Disconnected) => Ok(()),
-        Some(error) => Err(error),
+        self.end.finish()
     }
 }
 
@@ -94,20 +111,11 @@ impl<T: Serialize + DeserializeOwned> Iterator for Iter<'_, T> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {
-        if self.end.is_some() {
-            return None;
-        }
-        let got = match &mut self.from {
+        let from = &mut self.from;
+        self.end.next(|| match from {
             Handle::Many(typed) => typed.get(Consumers::Multi, Deadline::Never),
             Handle::Sole(receiver) => receiver.get(),
-        };
-        match got {
-            Ok(value) => Some(value),
-            Err(error) => {
-                self.end = Some(error);
-                None
-            }
-        }
+        })
     }
 }
 
@@ -115,6 +123,6 @@ impl<T: Serialize + DeserializeOwned> FusedIterator for Iter<'_, T> {}
 
 impl<T> fmt::Debug for Iter<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Iter").field("end", &self.end).finish_non_exhaustive()
+        f.debug_struct("Iter").field("end", &self.end()).finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tensorferry_storage::Deadline;
 
-use crate::iter::finished;
+use crate::iter::End;
 use crate::typed::Typed;
 use crate::{GetError, Lease};
 
@@ -37,18 +37,18 @@ use crate::{GetError, Lease};
 /// ```
 pub struct LeaseIter<'a, T> {
     from: &'a Typed<T>,
-    end: Option<GetError>,
+    end: End,
 }
 
 impl<'a, T> LeaseIter<'a, T> {
     pub(crate) fn new(from: &'a Typed<T>) -> Self {
-        Self { from, end: None }
+        Self { from, end: End::default() }
     }
 
     /// The error that ended the iteration. `None` while it has not ended.
     #[must_use]
     pub fn end(&self) -> Option<&GetError> {
-        self.end.as_ref()
+        self.end.error()
     }
 
     /// Tells an end in order from a failure of the queue, as [`Iter::finish`](crate::Iter::finish) does.
@@ -56,7 +56,7 @@ impl<'a, T> LeaseIter<'a, T> {
     /// # Errors
     /// Every [`GetError`] that ended the iteration but [`GetError::Closed`] and [`GetError::Disconnected`].
     pub fn finish(self) -> Result<(), GetError> {
-        finished(self.end)
+        self.end.finish()
     }
 }
 
@@ -64,16 +64,7 @@ impl<T: Serialize + DeserializeOwned> Iterator for LeaseIter<'_, T> {
     type Item = Lease<T>;
 
     fn next(&mut self) -> Option<Lease<T>> {
-        if self.end.is_some() {
-            return None;
-        }
-        match self.from.get_leased(Deadline::Never) {
-            Ok(lease) => Some(lease),
-            Err(error) => {
-                self.end = Some(error);
-                None
-            }
-        }
+        self.end.next(|| self.from.get_leased(Deadline::Never))
     }
 }
 
@@ -81,6 +72,6 @@ impl<T: Serialize + DeserializeOwned> FusedIterator for LeaseIter<'_, T> {}
 
 impl<T> fmt::Debug for LeaseIter<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaseIter").field("end", &self.end).finish_non_exhaustive()
+        f.debug_struct("LeaseIter").field("end", &self.end()).finish_non_exhaustive()
     }
 }

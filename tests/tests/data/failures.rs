@@ -21,8 +21,16 @@ fn raised(trouble: &Trouble, n_workers: usize) -> RaisedError {
     let others: Vec<_> = outcomes.into_iter().flat_map(Result::unwrap).collect();
     assert_eq!(others, [0, 1, 2, 3, 8, 9, 10, 11]);
     assert_eq!((error.batch, error.sample), (1, Some(5)));
-    assert!(error.to_string().starts_with("batch 1 of epoch 0, sample 5: the dataset"), "{error}");
+    let text = error.to_string();
     let LoadErrorKind::Raised(raised) = error.kind else { panic!("{error}") };
+    let whose =
+        raised.worker.map_or(String::new(), |(worker, pid)| format!(" in worker {worker} (pid {pid})"));
+    let how = match raised.report.kind {
+        ReportKind::Panic => ": thread '",
+        _ => " returned an error: ",
+    };
+    let begin = format!("batch 1 of epoch 0, sample 5: the dataset{whose}{how}");
+    assert!(text.starts_with(&begin), "{text}");
     let pids: Vec<_> = loader.processes().iter().map(|process| process.pid()).collect();
     assert_eq!(raised.worker.is_some(), n_workers > 0);
     assert!(raised.worker.is_none_or(|(worker, pid)| pids[worker] == pid), "the worker lives on");

@@ -162,7 +162,7 @@ fn a_sample_that_fails_costs_its_batch_and_its_shard_goes_on() {
             let error = outcomes.remove(2).unwrap_err();
             assert_eq!((error.batch, error.shard, error.sample), (2, Some(1), Some(3)));
             let text = error.to_string();
-            assert!(text.starts_with("batch 2 of epoch 0, shard 1, sample 3: the dataset"), "{text}");
+            assert!(text.starts_with("batch 2 of epoch 0, shard 1, sample 3: the dataset "), "{text}");
             assert!(text.contains(why) && text.contains("in worker 1") == (n_workers > 0), "{text}");
             let rest: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();
             assert_eq!(
