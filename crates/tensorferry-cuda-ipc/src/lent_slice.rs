@@ -62,15 +62,17 @@ fn is_used(lender: &(dyn Any + Send + Sync)) -> bool {
 
 /// A tensor on a stream, as a slice of cudarc. Other streams on which cudarc uses the slice wait until the
 /// tensor is ready on this stream. When the slice is dropped, this stream waits for the work that cudarc has
-/// queued for it on other streams. Drop the slice before you send the tensor. If cudarc's event tracking is
-/// switched off, you have to order other streams yourself.
+/// queued for it on other streams. Drop the slice before you send the tensor, and not while the stream
+/// captures a graph: the stream cannot wait for the others then, so the slice and the memory are kept for
+/// good. If cudarc's event tracking is switched off, you have to order other streams yourself. cudarc tracks
+/// nothing while only one of its streams exists: wait for a stream before you drop it.
 pub struct LentSlice<'a, T: DeviceRepr> {
     /// INVARIANT: never freed by cudarc.
     slice: ManuallyDrop<CudaSlice<T>>,
-    _on: &'a OnStream<'a, T>,
+    stream: &'a Stream,
     /// A slice that is forgotten keeps the memory for good: nobody has waited for what other streams do with
     /// it.
-    _tensor: CudaTensor<T>,
+    tensor: CudaTensor<T>,
 }
 
 impl<T: Element + DeviceRepr> OnStream<'_, T> {
@@ -92,8 +94,8 @@ impl<T: Element + DeviceRepr> OnStream<'_, T> {
         // its layout; elements are plain data. The allocation is not cudarc's to free, and `LentSlice` never
         // lets it be freed.
         let slice = unsafe { stream.upgrade_device_ptr(address, n_elements) };
-        let mut lent =
-            LentSlice { slice: ManuallyDrop::new(slice), _on: self, _tensor: self.tensor().clone() };
+        let (slice, tensor) = (ManuallyDrop::new(slice), self.tensor().clone());
+        let mut lent = LentSlice { slice, stream: self.stream(), tensor };
         // Marks the slice as just written by this stream, so that cudarc makes other streams wait for what
         // this one waits for.
         drop(lent.slice.device_ptr_mut(stream));
@@ -133,6 +135,12 @@ impl<T: DeviceRepr> fmt::Debug for LentSlice<'_, T> {
 
 impl<T: DeviceRepr> Drop for LentSlice<'_, T> {
     fn drop(&mut self) {
+        let asked = self.stream.refuse_capture();
+        if asked.is_err_and(|error| matches!(error, CudaError::Capturing) || error.is_about_capture()) {
+            // A wait would become a part of the graph, and nobody would wait now.
+            let _kept = ManuallyDrop::new(self.tensor.clone());
+            return;
+        }
         // SAFETY: take requires that the value is not used again: this is the drop.
         let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
         // Makes the stream wait for the work that was queued for the slice on other streams, and does not

@@ -89,6 +89,20 @@ fn no_slice_is_lent_to_a_graph_that_would_keep_it() {
 }
 
 #[test]
+fn memory_of_a_slice_that_is_dropped_in_a_capture_is_kept() {
+    on_machine("", |stage| {
+        let a = stage.member();
+        told(&a, &["cudarc c", "cudarc d", "slice x c 10 1", "control held", "slice-until-capture x c d"]);
+        // What the other stream does with it was not waited for.
+        told(&a, &["drop x", "collect"]);
+        let stats = ask(&a, "stats");
+        assert!(stats.contains("tensors: 1,"), "{stats}");
+        told(&a, &["control running"]);
+        a.finish();
+    });
+}
+
+#[test]
 fn memory_that_a_receiver_used_before_it_captured_is_kept_for_it() {
     on_machine("", |stage| {
         let (a, b) = (stage.member(), stage.member());

@@ -583,6 +583,18 @@ impl State {
                 drop(theirs.end_capture(flags)?);
                 slice?;
             }
+            // Another stream clears the slice, which is dropped while its own captures.
+            ["slice-until-capture", name, stream, other] => {
+                let on = self.stream(stream)?;
+                let on = self.tensor(name).on(&on)?;
+                let mut slice = on.as_cuda_slice()?;
+                self.of_cudarc[other].memset_zeros(&mut slice.view_mut())?;
+                let theirs = &self.of_cudarc[stream];
+                theirs.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
+                drop(slice);
+                let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+                drop(theirs.end_capture(flags)?);
+            }
             ["per-thread"] => {
                 Stream::try_from(&CudaContext::new(0)?.per_thread_stream())?;
             }
