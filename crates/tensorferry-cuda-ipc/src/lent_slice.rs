@@ -64,8 +64,9 @@ fn is_used(lender: &(dyn Any + Send + Sync)) -> bool {
 /// tensor is ready on this stream. When the slice is dropped, this stream waits for the work that cudarc has
 /// queued for it on other streams. Drop the slice before you send the tensor, and not while the stream
 /// captures a graph: the stream cannot wait for the others then, so the slice and the memory are kept for
-/// good. If cudarc's event tracking is switched off, you have to order other streams yourself. cudarc tracks
-/// nothing while only one of its streams exists: wait for a stream before you drop it.
+/// good. If cudarc's event tracking is switched off, you have to order other streams yourself. Nor does
+/// cudarc track anything while it has no stream but the default one: where you drop the last of the others,
+/// wait for its work before.
 pub struct LentSlice<'a, T: DeviceRepr> {
     /// INVARIANT: never freed by cudarc.
     slice: ManuallyDrop<CudaSlice<T>>,

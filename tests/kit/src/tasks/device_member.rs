@@ -163,6 +163,13 @@ fn hold_if_closed(stream: &Stream) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// Ends the capture, and throws the graph away.
+fn end_capture(stream: &Arc<CudaStream>) -> Result<(), Box<dyn std::error::Error>> {
+    let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    drop(stream.end_capture(flags)?);
+    Ok(())
+}
+
 /// The first and the last element and the sum.
 fn shown(values: &[u32]) -> String {
     let sum: u64 = values.iter().copied().map(u64::from).sum();
@@ -568,10 +575,7 @@ impl State {
                 };
                 self.of_cudarc[stream].begin_capture(mode)?;
             }
-            ["end-capture", stream] => {
-                let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-                drop(self.of_cudarc[stream].end_capture(flags)?);
-            }
+            ["end-capture", stream] => end_capture(&self.of_cudarc[stream])?,
             // What is on a stream before it captures is asked for as a slice while it does.
             ["slice-in-capture", name, stream] => {
                 let on = self.stream(stream)?;
@@ -579,8 +583,7 @@ impl State {
                 let theirs = &self.of_cudarc[stream];
                 theirs.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
                 let slice = on.as_cuda_slice().map(drop);
-                let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-                drop(theirs.end_capture(flags)?);
+                end_capture(theirs)?;
                 slice?;
             }
             // Another stream clears the slice, which is dropped while its own captures.
@@ -592,8 +595,7 @@ impl State {
                 let theirs = &self.of_cudarc[stream];
                 theirs.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
                 drop(slice);
-                let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-                drop(theirs.end_capture(flags)?);
+                end_capture(theirs)?;
             }
             ["per-thread"] => {
                 Stream::try_from(&CudaContext::new(0)?.per_thread_stream())?;
