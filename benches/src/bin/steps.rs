@@ -75,6 +75,14 @@ fn main() -> anyhow::Result<()> {
                 sender.put(tensor.clone())?;
             }
         }
+        "pair" => {
+            let (mut sender, mut receiver) = ends(heap)?;
+            let tensor = existing(heap)?;
+            for number in 0..times as u64 {
+                sender.put((number, tensor.clone()))?;
+                receiver.get()?;
+            }
+        }
         "one" => {
             let (mut sender, mut receiver) = ends(heap)?;
             let tensor = existing(heap)?;

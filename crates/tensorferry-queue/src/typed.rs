@@ -114,7 +114,7 @@ impl<T: Serialize + DeserializeOwned> Typed<T> {
     pub(crate) fn get(&self, consumers: Consumers, deadline: Deadline) -> Result<T, GetError> {
         let mut message = IncomingMessage::default();
         self.ring.take_into(&mut message, consumers, deadline).map_err(GetError::of)?;
-        decode_as(&mut message)
+        decode_as(&message.payload, message.handles)
     }
 
     pub(crate) fn get_leased(&self, deadline: Deadline) -> Result<Lease<T>, GetError> {

@@ -15,47 +15,79 @@ const ROOM_BYTES: usize = 1024;
 /// The bytes of an outgoing message.
 pub(crate) struct Buffer {
     short: [u8; SHORT_BYTES],
-    /// The bytes, and room for more, once they are more than `short` has room for. Without room before that.
+    /// How many bytes are in `short`, or [`NO_ROOM`]: so one look tells whether there is room for more.
+    short_len_bytes: usize,
+    /// All bytes, and room for more, once they are more than `short` has room for. Without room before that.
     long: Scratch,
-    len_bytes: usize,
+    long_len_bytes: usize,
 }
+
+/// The length of `short` once all bytes are in `long`: none fits behind it.
+const NO_ROOM: usize = SHORT_BYTES;
 
 impl Buffer {
     #[inline]
     pub(crate) fn new() -> Self {
-        Self { short: [0; SHORT_BYTES], long: Scratch::default(), len_bytes: 0 }
+        Self { short: [0; SHORT_BYTES], short_len_bytes: 0, long: Scratch::default(), long_len_bytes: 0 }
     }
 
     #[inline]
     pub(crate) fn append(&mut self, bytes: &[u8]) {
-        let end = self.len_bytes.saturating_add(bytes.len());
-        let room = if self.long.is_empty() { &mut self.short[..] } else { &mut self.long[..] };
-        match room.get_mut(self.len_bytes..end) {
-            Some(room) => copy(bytes, room),
-            None => self.append_to_longer(bytes, end),
+        if let [byte] = bytes
+            && let Some(place) = self.short.get_mut(self.short_len_bytes)
+        {
+            *place = *byte;
+            self.short_len_bytes += 1;
+        } else {
+            self.append_many(bytes);
         }
-        self.len_bytes = end;
+    }
+
+    #[inline]
+    fn append_many(&mut self, bytes: &[u8]) {
+        let end = self.short_len_bytes.saturating_add(bytes.len());
+        if let Some(room) = self.short.get_mut(self.short_len_bytes..end) {
+            copy(bytes, room);
+            self.short_len_bytes = end;
+        } else {
+            self.append_to_long(bytes);
+        }
+    }
+
+    fn append_to_long(&mut self, bytes: &[u8]) {
+        let end = self.long_len_bytes.saturating_add(bytes.len());
+        match self.long.get_mut(self.long_len_bytes..end) {
+            Some(room) => {
+                copy(bytes, room);
+                self.long_len_bytes = end;
+            }
+            None => self.append_to_longer(bytes),
+        }
     }
 
     /// Appends what there is no room for.
     #[cold]
-    fn append_to_longer(&mut self, bytes: &[u8], end: usize) {
+    fn append_to_longer(&mut self, bytes: &[u8]) {
         if self.long.is_empty() {
             self.long = Scratch::take();
-            let short = self.short.get(..self.len_bytes).unwrap_or_default();
+            let short = self.short.get(..self.short_len_bytes).unwrap_or_default();
             let len_bytes = self.long.len().max(short.len());
             self.long.resize(len_bytes, 0);
             self.long.iter_mut().zip(short).for_each(|(place, byte)| *place = *byte);
+            self.long_len_bytes = short.len();
+            self.short_len_bytes = NO_ROOM;
         }
-        match self.long.get_mut(self.len_bytes..end) {
+        let end = self.long_len_bytes.saturating_add(bytes.len());
+        match self.long.get_mut(self.long_len_bytes..end) {
             // What the last message left is as long.
             Some(room) => room.copy_from_slice(bytes),
             None => {
-                self.long.truncate(self.len_bytes);
+                self.long.truncate(self.long_len_bytes);
                 self.long.extend_from_slice(bytes);
                 self.long.resize(end.saturating_add(ROOM_BYTES), 0);
             }
         }
+        self.long_len_bytes = end;
     }
 }
 
@@ -64,7 +96,7 @@ impl Drop for Buffer {
     #[inline]
     fn drop(&mut self) {
         if !self.long.is_empty() {
-            self.long.truncate(self.len_bytes);
+            self.long.truncate(self.long_len_bytes);
         }
     }
 }
@@ -74,8 +106,12 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        let room = if self.long.is_empty() { &self.short[..] } else { &self.long[..] };
-        room.get(..self.len_bytes).unwrap_or_default()
+        let bytes = if self.long.is_empty() {
+            self.short.get(..self.short_len_bytes)
+        } else {
+            self.long.get(..self.long_len_bytes)
+        };
+        bytes.unwrap_or_default()
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::cell::RefCell;
 use std::hint::cold_path;
-use std::io::ErrorKind;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize as _, Deserializer, Serialize};
-use tensorferry_storage::{Heap, IncomingMessage, OutgoingHandles};
+use tensorferry_storage::{Heap, IncomingHandles, IncomingMessage, OutgoingHandles};
 
 use crate::buffer::Buffer;
 use crate::transit::{Inbound, Outbound, Transit, during, during_to};
@@ -87,46 +86,22 @@ where
 /// [`DecodeError`]; the handles of the message are dropped then.
 #[inline]
 pub fn decode<T: DeserializeOwned>(message: &mut IncomingMessage) -> Result<T, DecodeError> {
-    decode_as(message)
+    decode_behind(0, message)
 }
 
 /// As [`decode`], with an error of the caller's: the value is then moved into one result, and not from one
-/// into another.
+/// into another. It takes the parts of a message, so that nothing of it is moved but the handles.
 ///
 /// # Errors
 /// As [`decode`].
 #[inline]
-pub fn decode_as<T, E>(message: &mut IncomingMessage) -> Result<T, E>
+pub fn decode_as<T, E>(payload: &[u8], handles: IncomingHandles) -> Result<T, E>
 where
     T: DeserializeOwned,
     E: From<DecodeError>,
 {
-    read(0, message)
-}
-
-/// As [`decode`], for a value that comes after the first `head_len_bytes` bytes of the payload. A payload
-/// that is shorter holds no value.
-///
-/// # Errors
-/// As [`decode`].
-#[inline]
-pub fn decode_behind<T: DeserializeOwned>(
-    head_len_bytes: usize,
-    message: &mut IncomingMessage,
-) -> Result<T, DecodeError> {
-    read(head_len_bytes, message)
-}
-
-#[inline]
-fn read<T, E>(head_len_bytes: usize, message: &mut IncomingMessage) -> Result<T, E>
-where
-    T: DeserializeOwned,
-    E: From<DecodeError>,
-{
-    let inbound = Inbound { handles: std::mem::take(&mut message.handles), refusal: None };
-    let transit = RefCell::new(Transit::In(inbound));
+    let transit = RefCell::new(Transit::In(Inbound { handles, refusal: None }));
     // Bytes and strings are borrowed from the payload, so that they are copied once, into the value.
-    let payload = message.payload.get(head_len_bytes..).unwrap_or_default();
     let mut payload = rmp_serde::Deserializer::from_read_ref(payload).with_human_readable();
     match during(&transit, || T::deserialize(&mut payload)) {
         Ok(value) if is_at_end(&mut payload) => Ok(value),
@@ -145,6 +120,20 @@ where
     }
 }
 
+/// As [`decode`], for a value that comes after the first `head_len_bytes` bytes of the payload. A payload
+/// that is shorter holds no value.
+///
+/// # Errors
+/// As [`decode`].
+#[inline]
+pub fn decode_behind<T: DeserializeOwned>(
+    head_len_bytes: usize,
+    message: &mut IncomingMessage,
+) -> Result<T, DecodeError> {
+    let handles = std::mem::take(&mut message.handles);
+    decode_as(message.payload.get(head_len_bytes..).unwrap_or_default(), handles)
+}
+
 /// Why a message was not decoded in which a reducer has refused something.
 ///
 /// Its `Deserialize` may have gone on, as that of an untagged enum does, and failed for another reason. Serde
@@ -161,13 +150,11 @@ fn refused(refusal: TransitError, error: &rmp_serde::decode::Error) -> DecodeErr
 
 /// Whether the payload ends where the value has ended.
 ///
-/// A `bool` reads nothing inside a list or a map, so only the end of the payload gives this error.
+/// A `bool` is one byte, and only the end of the payload is no byte.
+#[inline]
 fn is_at_end<'de, D>(rest: D) -> bool
 where
     D: Deserializer<'de, Error = rmp_serde::decode::Error>,
 {
-    matches!(
-        bool::deserialize(rest),
-        Err(rmp_serde::decode::Error::InvalidMarkerRead(error)) if error.kind() == ErrorKind::UnexpectedEof
-    )
+    matches!(bool::deserialize(rest), Err(rmp_serde::decode::Error::InvalidMarkerRead(_)))
 }

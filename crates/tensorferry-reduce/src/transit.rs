@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tensorferry_storage::{
-    Attachment, BlockId, Bundle, ExclusiveBlock, FrozenBlock, Heap, IncomingHandle, Monitor, OutgoingHandle,
-    OutgoingHandles, ReceivedMonitor, SharedBlock,
+    Attachment, BlockId, Bundle, ExclusiveBlock, FrozenBlock, Heap, IncomingHandle, IncomingHandles, Monitor,
+    OutgoingHandle, OutgoingHandles, ReceivedMonitor, SharedBlock,
 };
 
 use crate::{HandleIndex, HandleKind, TransitError, count_copied};
@@ -39,7 +39,7 @@ pub(crate) struct Outbound {
 
 /// A message being read.
 pub(crate) struct Inbound {
-    pub(crate) handles: smallvec::SmallVec<[IncomingHandle; 2]>,
+    pub(crate) handles: IncomingHandles,
     pub(crate) refusal: Option<TransitError>,
 }
 
@@ -422,7 +422,7 @@ impl Outbound {
         self.push_with(handle, id)
     }
 
-    #[inline]
+    #[inline(always)]
     fn push_with(&mut self, handle: OutgoingHandle, id: u64) -> HandleIndex {
         let at = self.handles.len();
         if let Some(place) = self.ids.get_mut(at % LOOK_BACK) {
@@ -444,6 +444,13 @@ impl Outbound {
     }
 }
 
+impl Outbound {
+    #[cold]
+    fn take_back(&mut self) {
+        std::mem::take(&mut self.handles).into_iter().for_each(OutgoingHandle::take_back);
+    }
+}
+
 impl Drop for Outbound {
     /// Takes back what was given away and not sent: the value could not be serialised, a `Serialize`
     /// panicked, or the message was refused.
@@ -453,9 +460,7 @@ impl Drop for Outbound {
         if self.handles.is_empty() {
             return;
         }
-        for handle in std::mem::take(&mut self.handles) {
-            handle.take_back();
-        }
+        self.take_back();
     }
 }
 

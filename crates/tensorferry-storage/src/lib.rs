@@ -93,7 +93,9 @@ pub use deadline::Deadline;
 pub use error::StorageError;
 pub use heap::Heap;
 pub use lease::{Lease, LeaseLostError};
-pub use message::{Contents, IncomingHandle, IncomingMessage, MAX_HANDLES, OutgoingHandle, OutgoingHandles};
+pub use message::{
+    Contents, IncomingHandle, IncomingHandles, IncomingMessage, MAX_HANDLES, OutgoingHandle, OutgoingHandles,
+};
 pub use monitor::{Entered, Monitor, MonitorError, MonitorView, ReceivedMonitor};
 pub use monitor_words::LastOwner;
 pub use parcel::Parcel;

@@ -14,7 +14,7 @@ use crate::header::Kind;
 use crate::heap::Heap;
 
 pub(crate) use incoming::accept;
-pub use incoming::{IncomingHandle, IncomingMessage};
+pub use incoming::{IncomingHandle, IncomingHandles, IncomingMessage};
 pub(crate) use outgoing::Outgoing;
 pub use outgoing::{Contents, OutgoingHandle, OutgoingHandles};
 

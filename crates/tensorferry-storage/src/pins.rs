@@ -13,7 +13,7 @@ use std::hint::cold_path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use smallvec::SmallVec;
+use arrayvec::ArrayVec;
 
 use crate::block::Block;
 use crate::message::{OutgoingHandle, OutgoingHandles};
@@ -179,7 +179,8 @@ impl PinList {
         let mut queued = self.lock();
         let is_due = queued.count(handles);
         queued.is_used = true;
-        if !queued.has_such(at) {
+        let is_kept = queued.has_such(at);
+        if !is_kept {
             queued.push(at, handles);
         }
         if is_due {
@@ -190,13 +191,16 @@ impl PinList {
         } else {
             drop(queued);
         }
-        handles.clear();
+        if is_kept {
+            cold_path();
+            handles.clear();
+        }
         self.ring.heap().inner().memory.wake_service_if_idle();
     }
 
     /// Lets go of all pins whose slot has moved on, in whatever order the slots did.
     pub(crate) fn retire_all(&self) {
-        let mut retired = Retired::new();
+        let mut retired = Vec::new();
         let is_owning_process = self.ring.heap().is_owning_process();
         let ring = if is_owning_process { RingWords::with_shape(&self.ring, self.shape) } else { None };
         {
@@ -219,7 +223,7 @@ impl PinList {
 }
 
 /// What was pinned for messages that were taken.
-type Retired = SmallVec<[Pinned; LOOK_AFTER_HANDLES]>;
+type Retired = ArrayVec<Pinned, GO_AT_A_TIME>;
 
 /// Announces that what was pinned is about to be dropped: all headers are asked for before the first one is
 /// needed. Dropping the last handle on a block may need the arena, so no lock is held then.
@@ -267,10 +271,11 @@ impl Queued {
         let head = ring.head().load(Ordering::Acquire);
         let is_passed = |at: PinnedAt| at.record == IN_A_SLOT && at.at < head;
         let has_gone = |at: PinnedAt| is_passed(at) || settle(ring, at);
-        while retired.len() < GO_AT_A_TIME
+        while !retired.is_full()
             && let Some(pin) = self.pins.pop_front_if(|pin| has_gone(pin.at))
         {
-            retired.push(pin.pinned);
+            // There is room.
+            let _ = retired.try_push(pin.pinned);
         }
     }
 

@@ -59,7 +59,7 @@ impl Heap {
     }
 
     /// The cell of the block that a message names.
-    #[inline]
+    #[inline(always)]
     fn cell_of(&self, reference: &Reference) -> Result<Cell<'_>, Box<StorageError>> {
         self.check_owning_process()?;
         let at = reference.header_offset_bytes;

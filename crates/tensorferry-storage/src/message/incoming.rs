@@ -77,13 +77,16 @@ impl IncomingHandle {
     }
 }
 
+/// The handles of one message. Few messages have more than two.
+pub type IncomingHandles = SmallVec<[IncomingHandle; 2]>;
+
 /// A message that was taken: private bytes, and handles that this process holds.
 #[derive(Debug, Default)]
 pub struct IncomingMessage {
     /// The payload.
     pub payload: Payload,
     /// The handles, in the order in which they were given.
-    pub handles: SmallVec<[IncomingHandle; 2]>,
+    pub handles: IncomingHandles,
 }
 
 impl IncomingMessage {
@@ -99,11 +102,11 @@ impl IncomingMessage {
 
 /// Holds what one reference of a message grants, and appends it to `handles`. For a reference to the block
 /// that the message itself lies in, returns that block instead.
-#[inline]
+#[inline(always)]
 pub(crate) fn accept(
     heap: &Heap,
     word: u64,
-    handles: &mut SmallVec<[IncomingHandle; 2]>,
+    handles: &mut IncomingHandles,
 ) -> Result<Option<Block>, Box<StorageError>> {
     if let Some(reference) = Reference::unpack_frozen(word) {
         handles.push(IncomingHandle::Offered(OfferedBlock::new(heap.hold_twice(reference)?)));
@@ -117,7 +120,7 @@ pub(crate) fn accept(
 fn accept_other(
     heap: &Heap,
     word: u64,
-    handles: &mut SmallVec<[IncomingHandle; 2]>,
+    handles: &mut IncomingHandles,
 ) -> Result<Option<Block>, Box<StorageError>> {
     let bad = |what| Box::new(StorageError::BadReference { reference: word, what });
     let reference = Reference::unpack(word).ok_or_else(|| bad("it grants nothing that is known"))?;

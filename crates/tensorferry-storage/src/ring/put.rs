@@ -161,7 +161,7 @@ impl Ring {
     }
 
     /// Writes a message that fits into a slot, and returns its position.
-    #[inline]
+    #[inline(always)]
     fn place(
         &self,
         ring: &RingWords<'_>,
@@ -393,7 +393,7 @@ impl Ring {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn write(slot: &Slot<'_>, payload: &[u8], handles: &[OutgoingHandle]) {
     slot.set_lengths(SlotLengths { payload_len_bytes: payload.len(), n_references: handles.len() });
     let (references, words) = slot.room().split_at(handles.len().min(SLOT_ROOM_WORDS));

@@ -284,10 +284,12 @@ impl Ring {
         let mut head = ring.head().load(Ordering::Acquire);
         loop {
             let (slot, lap) = self.slot_of(ring, head);
-            let state = slot.state();
-            if state == SlotState::ready(lap) {
+            // As a whole word, which is the usual case.
+            let word = slot.state_word().load(Ordering::Acquire);
+            if word == SlotState::ready(lap).pack() {
                 return Look::Found(head);
             }
+            let state = SlotState::unpack(word);
             if state.lap <= lap {
                 let is_free = state == SlotState::free(lap) || state.lap < lap;
                 return if is_free { Look::Nothing } else { self.find_behind_hole(ring, head) };
