@@ -75,14 +75,6 @@ fn main() -> anyhow::Result<()> {
                 sender.put(tensor.clone())?;
             }
         }
-        "pair" => {
-            let (mut sender, mut receiver) = ends(heap)?;
-            let tensor = existing(heap)?;
-            for number in 0..times as u64 {
-                sender.put((number, tensor.clone()))?;
-                receiver.get()?;
-            }
-        }
         "one" => {
             let (mut sender, mut receiver) = ends(heap)?;
             let tensor = existing(heap)?;
@@ -96,6 +88,14 @@ fn main() -> anyhow::Result<()> {
             let tensors: Vec<_> = (0..MANY).map(|_| existing(heap)).collect::<anyhow::Result<_>>()?;
             for _ in 0..times {
                 sender.put(tensors.clone())?;
+                receiver.get()?;
+            }
+        }
+        "stamped" => {
+            let (mut sender, mut receiver) = ends(heap)?;
+            let tensor = existing(heap)?;
+            for number in 0..times as u64 {
+                sender.put((number, tensor.clone()))?;
                 receiver.get()?;
             }
         }

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrayvec::ArrayVec;
+use smallvec::SmallVec;
 
 use crate::block::Block;
 use crate::message::{OutgoingHandle, OutgoingHandles};
@@ -200,7 +201,7 @@ impl PinList {
 
     /// Lets go of all pins whose slot has moved on, in whatever order the slots did.
     pub(crate) fn retire_all(&self) {
-        let mut retired = Vec::new();
+        let mut retired = SmallVec::<[Pinned; GO_AT_A_TIME]>::new();
         let is_owning_process = self.ring.heap().is_owning_process();
         let ring = if is_owning_process { RingWords::with_shape(&self.ring, self.shape) } else { None };
         {
