@@ -16,7 +16,7 @@ use tensorferry_os::mapping::PAGE_BYTES;
 use crate::class::{Class, N_CLASSES, SLAB_BLOCKS};
 use crate::free_list::{self, FreeList, Freed};
 use crate::geometry::{Address, Place};
-use crate::header::{SUSPECT, SpanWord, line};
+use crate::header::{Header, SUSPECT, SpanWord, line};
 use crate::place::Places;
 use crate::{HeapUsage, StorageError};
 
@@ -114,24 +114,20 @@ impl Arena {
                 Wanted::Of(extent) => free.take_of(extent),
             };
             let Some(address) = next else { break None };
-            // An entry is stale when its run was given up; nothing else invalidates it.
-            if self.span_mut(places, address).is_none_or(|span| span.free & 1 << address.index() == 0) {
-                continue;
-            }
             match self.hand_out(places, address, len_bytes) {
-                Ok(place) => break Some(place),
+                // An entry is stale when its run was given up; nothing else invalidates it.
+                Ok(None) => {}
+                Ok(place) => break place,
                 Err(error) => {
+                    cold_path();
                     refused.push(address);
                     first.get_or_insert(error);
                 }
             }
         };
+        let Some(error) = first else { return Ok(place) };
         refused.into_iter().for_each(|address| self.class_mut(class).free.put_unused(address));
-        match (place, first) {
-            (Some(place), _) => Ok(Some(place)),
-            (None, Some(error)) => Err(error),
-            (None, None) => Ok(None),
-        }
+        place.map_or(Err(error), |place| Ok(Some(place)))
     }
 
     /// Takes a free block of the smallest larger class that has one. Used when the address space is used up.
@@ -171,17 +167,12 @@ impl Arena {
         span.free |= 1 << fresh.index();
         let more = span.carved < n_blocks;
         self.class_mut(class).carving = more.then_some(address);
-        match self.hand_out(places, fresh, len_bytes) {
-            Ok(place) => Ok(Some(place)),
-            Err(error) => {
-                self.class_mut(class).free.put_unused(fresh);
-                Err(error)
-            }
-        }
+        self.hand_out(places, fresh, len_bytes).inspect_err(|_| self.class_mut(class).free.put_unused(fresh))
     }
 
     /// Takes back a block whose holder word was just found empty.
-    pub(crate) fn put_back(&mut self, places: Places<'_>, address: Address) {
+    #[inline]
+    pub(crate) fn put_back(&mut self, places: Places<'_>, address: Address, header: Header<'_>) {
         let Some(span) = self.span_mut(places, address) else { return };
         let bit = 1 << address.index();
         if span.free & bit != 0 {
@@ -189,19 +180,16 @@ impl Arena {
         }
         span.free |= bit;
         span.pending &= !bit;
-        let word = span.word;
-        let place = places.place(address, word);
+        let class = span.word.class;
         let mut freed = Freed::Here;
-        if let Some(header) = places.header(place.header_offset_bytes) {
-            // Every other member that had the block has marked it.
-            if header.returned().load(Ordering::Relaxed) != 0 {
-                header.returned().store(0, Ordering::SeqCst);
-                freed = Freed::Away;
-            }
-            self.usage.live_blocks = self.usage.live_blocks.saturating_sub(1);
-            self.usage.live_bytes = self.usage.live_bytes.saturating_sub(header.len_bytes());
+        // Every other member that had the block has marked it.
+        if header.returned().load(Ordering::Relaxed) != 0 {
+            header.returned().store(0, Ordering::SeqCst);
+            freed = Freed::Away;
         }
-        self.class_mut(word.class).free.put(address, freed);
+        self.usage.live_blocks = self.usage.live_blocks.saturating_sub(1);
+        self.usage.live_bytes = self.usage.live_bytes.saturating_sub(header.len_bytes());
+        self.class_mut(class).free.put(address, freed);
     }
 
     /// Looks at the blocks that remote holders returned.
@@ -270,7 +258,7 @@ impl Arena {
         }
         let holders = header.holders().load(Ordering::SeqCst);
         if holders == 0 {
-            self.put_back(places, address);
+            self.put_back(places, address, header);
         } else if span.pending & bit == 0 {
             span.pending |= bit;
             self.has_suspects |= holders & SUSPECT != 0;

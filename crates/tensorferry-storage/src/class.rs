@@ -27,6 +27,14 @@ const DOUBLINGS: usize = 31;
 /// How many classes there are: up to 1 TiB.
 pub(crate) const N_CLASSES: usize = LINEAR_CLASSES + STEPS_PER_DOUBLING * DOUBLINGS;
 
+/// The class of the largest blocks that lie in slabs.
+const LAST_OF_SLABS: Class = {
+    let doublings = SLAB_MAX_BYTES.ilog2() - LINEAR_MAX_BYTES.ilog2();
+    let class = Class((LINEAR_CLASSES + STEPS_PER_DOUBLING * doublings as usize - 1) as u16);
+    assert!(class.size_bytes() == SLAB_MAX_BYTES, "a class ends there");
+    class
+};
+
 /// The index of a size class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Class(u16);
@@ -50,13 +58,14 @@ impl Class {
         (index < N_CLASSES).then(|| u16::try_from(index).ok().map(Self)).flatten()
     }
 
+    #[inline]
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }
 
     /// How much a block of this class holds, in bytes.
-    pub(crate) fn size_bytes(self) -> usize {
-        let index = self.index();
+    pub(crate) const fn size_bytes(self) -> usize {
+        let index = self.0 as usize;
         if index < LINEAR_CLASSES {
             return LINEAR_STEP_BYTES * (index + 1);
         }
@@ -66,8 +75,9 @@ impl Class {
         base + base / STEPS_PER_DOUBLING * (step + 1)
     }
 
+    #[inline]
     pub(crate) fn is_slab(self) -> bool {
-        self.size_bytes() <= SLAB_MAX_BYTES
+        self.0 <= LAST_OF_SLABS.0
     }
 
     /// The pages that a span of this class covers: a slab with its headers, or one block.

@@ -3,6 +3,7 @@
 //! Another process may have written everything that is read here, so each number is checked before it becomes
 //! an offset.
 
+use std::hint::cold_path;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -66,6 +67,10 @@ impl<'a> Places<'a> {
     /// Opens a range that may cover several extents of a run.
     #[inline]
     pub(crate) fn open_range(&self, offset_bytes: usize, len_bytes: usize) -> Result<(), StorageError> {
+        if self.memory.data().is_open(offset_bytes, len_bytes) {
+            return Ok(());
+        }
+        cold_path();
         let end = offset_bytes + len_bytes;
         let mut at = offset_bytes;
         while at < end {

@@ -19,49 +19,70 @@ fn damaged(places: Places<'_>, address: Address, what: &'static str) -> StorageE
 }
 
 impl Arena {
-    /// Marks a free block as taken, and makes sure that its memory is present.
+    /// Marks a free block as taken, and makes sure that its memory is present. `None` if no block at this
+    /// address is free.
+    #[inline(always)]
     pub(super) fn hand_out(
         &mut self,
         places: Places<'_>,
         address: Address,
         len_bytes: usize,
-    ) -> Result<Place, StorageError> {
-        let line_index = address.line();
-        let Some(span) = self.span_mut(places, address) else {
-            return Err(damaged(places, address, "the run of a free block was given up"));
-        };
-        let word = span.word;
-        let place = places.place(address, word);
-        let span_offset = places.start_of(address.extent()) + word.start_page * PAGE_BYTES;
+    ) -> Result<Option<Place>, StorageError> {
+        let bit = 1 << address.index();
+        let Some(span) = self.span_mut(places, address) else { return Ok(None) };
+        if span.free & bit == 0 {
+            return Ok(None);
+        }
+        let place = places.place(address, span.word);
         // Memory that another owner populated may not be open in this process yet.
         places.open_range(place.data_offset_bytes, len_bytes)?;
+        let span_offset = places.start_of(address.extent()) + span.word.start_page * PAGE_BYTES;
         let needed = (place.data_offset_bytes - span_offset + len_bytes).next_multiple_of(PAGE_BYTES);
-        let have = span.populated_bytes;
-        if needed > have {
-            let end = if word.class.is_slab() {
-                needed.next_multiple_of(POPULATE_STEP_BYTES).min(word.class.span_pages() * PAGE_BYTES)
-            } else {
-                needed
-            };
-            places.open_range(span_offset, end)?;
-            places.memory.count_populated(address.extent(), (end - have) as u64)?;
-            if let Err(error) = places.memory.data().populate(span_offset + have, end - have) {
-                places.memory.count_returned_to_system(address.extent(), (end - have) as u64);
-                return Err(error.into());
-            }
-            publish_populated(places, address.extent(), line_index, end);
-            self.usage.populated_bytes += (end - have) as u64;
-            self.usage.populate_calls += 1;
+        if needed <= span.populated_bytes {
+            span.free &= !bit;
+        } else {
+            self.populate(places, address, needed)?;
             if let Some(span) = self.span_mut(places, address) {
-                span.populated_bytes = end;
+                span.free &= !bit;
             }
-        }
-        if let Some(span) = self.span_mut(places, address) {
-            span.free &= !(1 << address.index());
         }
         self.usage.live_blocks += 1;
         self.usage.live_bytes += len_bytes as u64;
-        Ok(place)
+        Ok(Some(place))
+    }
+
+    /// Makes the first `needed_bytes` of a span present, and some more of a slab.
+    #[cold]
+    fn populate(
+        &mut self,
+        places: Places<'_>,
+        address: Address,
+        needed_bytes: usize,
+    ) -> Result<(), StorageError> {
+        let extent = address.extent();
+        let Some(&mut Span { word, populated_bytes: have, .. }) = self.span_mut(places, address) else {
+            return Err(damaged(places, address, "the run of a free block was given up"));
+        };
+        let span_offset = places.start_of(extent) + word.start_page * PAGE_BYTES;
+        let end = if word.class.is_slab() {
+            let all = word.class.span_pages() * PAGE_BYTES;
+            needed_bytes.next_multiple_of(POPULATE_STEP_BYTES).min(all)
+        } else {
+            needed_bytes
+        };
+        places.open_range(span_offset, end)?;
+        places.memory.count_populated(extent, (end - have) as u64)?;
+        if let Err(error) = places.memory.data().populate(span_offset + have, end - have) {
+            places.memory.count_returned_to_system(extent, (end - have) as u64);
+            return Err(error.into());
+        }
+        publish_populated(places, extent, address.line(), end);
+        self.usage.populated_bytes += (end - have) as u64;
+        self.usage.populate_calls += 1;
+        if let Some(span) = self.span_mut(places, address) {
+            span.populated_bytes = end;
+        }
+        Ok(())
     }
 
     /// Commits a new span of the class at the end of one of the runs.

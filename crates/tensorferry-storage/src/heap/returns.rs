@@ -32,7 +32,7 @@ impl Inner {
                 // The likely case: all other members have let go already.
                 let others = header.let_go(me.bit(), me.bit());
                 if others == 0 {
-                    arena.put_back(self.places(), place.address);
+                    arena.put_back(self.places(), place.address, header);
                     self.publish(&arena);
                 }
                 drop(arena);

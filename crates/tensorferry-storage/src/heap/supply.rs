@@ -1,6 +1,8 @@
 //! Where a block comes from: recycled memory first, then blocks that came back, then extents whose owner is
 //! gone, then fresh memory.
 
+use std::sync::MutexGuard;
+
 use tensorferry_domain::DomainError;
 
 use super::Inner;
@@ -16,20 +18,34 @@ const LONG_BYTES: usize = 64 << 10;
 
 impl Inner {
     /// Finds a place for a block of this class that nobody holds.
+    #[inline]
     pub(super) fn take_place(&self, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
-        let first = self.try_take_place(class, len_bytes);
-        let Err(StorageError::Domain(DomainError::Limit { wanted_bytes, .. })) = &first else { return first };
-        // Before giving up: scan for what the dead may have sent, and give free blocks of other classes back
-        // to the system.
+        match self.try_take_place(class, len_bytes) {
+            // A new `Ok`: moving the old result would copy the room of an error too.
+            Ok(place) => Ok(place),
+            Err(error) => self.take_after_trimming(class, len_bytes, error),
+        }
+    }
+
+    /// Before giving up: scans for what the dead may have sent, and gives free blocks of other classes back
+    /// to the system.
+    #[cold]
+    fn take_after_trimming(
+        &self,
+        class: Class,
+        len_bytes: usize,
+        error: StorageError,
+    ) -> Result<Place, StorageError> {
+        let StorageError::Domain(DomainError::Limit { wanted_bytes, .. }) = error else { return Err(error) };
         {
             let mut arena = self.collect_returned();
             if let Ok(Some(place)) = arena.take_recycled(self.places(), class, len_bytes, Wanted::Any) {
                 return Ok(place);
             }
-            let mut trimmed = arena.trim(self.places(), *wanted_bytes);
+            let mut trimmed = arena.trim(self.places(), wanted_bytes);
             trimmed += self.trim_released(&mut arena);
             if trimmed == 0 {
-                return first;
+                return Err(error);
             }
         }
         self.try_take_place(class, len_bytes)
@@ -37,16 +53,32 @@ impl Inner {
 
     /// Recycled memory first, then blocks that came back (for long blocks the other way around), then fresh
     /// memory.
+    #[inline(always)]
     fn try_take_place(&self, class: Class, len_bytes: usize) -> Result<Place, StorageError> {
         let places = self.places();
         let mut arena = self.arena();
         if len_bytes >= LONG_BYTES && self.memory.take_returns() {
             arena.collect(places);
         }
-        if let Some(place) = arena.take_recycled(places, class, len_bytes, Wanted::Ripe)? {
-            self.publish(&arena);
-            return Ok(place);
+        match arena.take_recycled(places, class, len_bytes, Wanted::Ripe) {
+            Ok(Some(place)) => {
+                self.publish(&arena);
+                Ok(place)
+            }
+            Ok(None) => self.take_what_came_back(arena, class, len_bytes),
+            Err(error) => Err(error),
         }
+    }
+
+    /// As [`Inner::try_take_place`], after no recycled block was worth using.
+    #[inline(never)]
+    fn take_what_came_back<'a>(
+        &'a self,
+        mut arena: MutexGuard<'a, Arena>,
+        class: Class,
+        len_bytes: usize,
+    ) -> Result<Place, StorageError> {
+        let places = self.places();
         if self.pins.any() || self.bundles.any() {
             // Dropping a pinned block may need the arena.
             drop(arena);
