@@ -7,6 +7,8 @@
 #![expect(unsafe_code, reason = "allows the start method fork")]
 
 use anyhow::{Context as _, bail, ensure};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tensorferry::domain::Domain;
 use tensorferry::queue::{SoleReceiver, SoleSender, spsc_in};
 use tensorferry::spawn::{StartMethod, get_context};
@@ -24,8 +26,18 @@ fn existing(heap: &Heap) -> anyhow::Result<Tensor<f32>> {
     Ok(TensorMut::zeros_in(heap, [1])?.freeze())
 }
 
-fn ends<T>(heap: &Heap) -> anyhow::Result<(SoleSender<T>, SoleReceiver<T>)> {
-    Ok(spsc_in(heap, 16)?)
+/// Puts a value and gets it, and drops what came. The value is made for the number of its turn.
+#[inline(always)]
+fn to_and_fro<T>(heap: &Heap, times: usize, make: impl Fn(u64) -> anyhow::Result<T>) -> anyhow::Result<()>
+where
+    T: Serialize + DeserializeOwned + Send + Sync + 'static,
+{
+    let (mut sender, mut receiver): (SoleSender<T>, SoleReceiver<T>) = spsc_in(heap, 16)?;
+    for number in 0..times as u64 {
+        sender.put(make(number)?)?;
+        receiver.get()?;
+    }
+    Ok(())
 }
 
 #[func]
@@ -61,49 +73,27 @@ fn main() -> anyhow::Result<()> {
     }
     let heap = &Heap::create(Domain::builder().address_space_bytes(ADDRESS_SPACE_BYTES))?;
     match operation.as_str() {
-        "number" => {
-            let (mut sender, mut receiver) = ends(heap)?;
-            for number in 0..times as u64 {
-                sender.put(number)?;
-                receiver.get()?;
-            }
+        "number" => to_and_fro(heap, times, Ok)?,
+        "one" => {
+            let tensor = existing(heap)?;
+            to_and_fro(heap, times, |_| Ok(tensor.clone()))?;
+        }
+        "stamped" => {
+            let tensor = existing(heap)?;
+            to_and_fro(heap, times, |number| Ok((number, tensor.clone())))?;
+        }
+        "hundred" => {
+            let tensors: Vec<_> = (0..MANY).map(|_| existing(heap)).collect::<anyhow::Result<_>>()?;
+            to_and_fro(heap, times, |_| Ok(tensors.clone()))?;
+        }
+        "fresh" => {
+            to_and_fro(heap, times, |_| Ok(TensorMut::<f32>::empty_in(heap, [FRESH_ELEMENTS])?.freeze()))?
         }
         "put" => {
             let (mut sender, _receiver) = spsc_in(heap, times)?;
             let tensor = existing(heap)?;
             for _ in 0..times {
                 sender.put(tensor.clone())?;
-            }
-        }
-        "one" => {
-            let (mut sender, mut receiver) = ends(heap)?;
-            let tensor = existing(heap)?;
-            for _ in 0..times {
-                sender.put(tensor.clone())?;
-                receiver.get()?;
-            }
-        }
-        "hundred" => {
-            let (mut sender, mut receiver) = ends(heap)?;
-            let tensors: Vec<_> = (0..MANY).map(|_| existing(heap)).collect::<anyhow::Result<_>>()?;
-            for _ in 0..times {
-                sender.put(tensors.clone())?;
-                receiver.get()?;
-            }
-        }
-        "stamped" => {
-            let (mut sender, mut receiver) = ends(heap)?;
-            let tensor = existing(heap)?;
-            for number in 0..times as u64 {
-                sender.put((number, tensor.clone()))?;
-                receiver.get()?;
-            }
-        }
-        "fresh" => {
-            let (mut sender, mut receiver) = ends(heap)?;
-            for _ in 0..times {
-                sender.put(TensorMut::<f32>::empty_in(heap, [FRESH_ELEMENTS])?.freeze())?;
-                receiver.get()?;
             }
         }
         "allocate" => {

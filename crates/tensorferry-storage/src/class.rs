@@ -28,12 +28,8 @@ const DOUBLINGS: usize = 31;
 pub(crate) const N_CLASSES: usize = LINEAR_CLASSES + STEPS_PER_DOUBLING * DOUBLINGS;
 
 /// The class of the largest blocks that lie in slabs.
-const LAST_OF_SLABS: Class = {
-    let doublings = SLAB_MAX_BYTES.ilog2() - LINEAR_MAX_BYTES.ilog2();
-    let class = Class((LINEAR_CLASSES + STEPS_PER_DOUBLING * doublings as usize - 1) as u16);
-    assert!(class.size_bytes() == SLAB_MAX_BYTES, "a class ends there");
-    class
-};
+const LAST_OF_SLABS: Class = Class(31);
+const _: () = assert!(LAST_OF_SLABS.size_bytes() == SLAB_MAX_BYTES);
 
 /// The index of a size class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
