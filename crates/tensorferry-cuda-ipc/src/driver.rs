@@ -12,7 +12,8 @@
 //!   call returns: until the driver says that it is done, or returns an error other than that a stream
 //!   captures. The stream exists and its context is current here. So such an error comes from work that was
 //!   queued before (cuStreamSynchronize in the CUDA reference), or says that the context is gone. In both
-//!   cases no part of the copy runs any more.
+//!   cases no part of the copy runs any more. The callers have refused a stream that captures; that nobody
+//!   captures the stream from then until the wait is the program's part (docs/SAFETY.md).
 #![expect(unsafe_code, reason = "calls the functions of the driver")]
 
 use std::ffi::{CStr, c_char, c_void};

@@ -117,7 +117,9 @@
 //! # CUDA graphs
 //!
 //! While a stream captures, no tensor can be made, used or sent on it ([`CudaError::Capturing`]). `put` fails
-//! while any stream captures on which this process has used the tensor.
+//! while any stream captures on which this process has used the tensor. No thread may copy between a tensor
+//! and the host by a stream that another thread begins to capture meanwhile: the copy would be part of the
+//! graph, and the host's memory may be gone when it is launched.
 //!
 //! The address of a tensor on a device does not change while this process has the tensor. To use a tensor in
 //! a graph:
