@@ -178,4 +178,21 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn pieces_of_all_lengths_come_one_after_the_other() {
+        let lengths = [0, 1, 8, SHORT_BYTES - 1, SHORT_BYTES, SHORT_BYTES + 1, ROOM_BYTES + 1];
+        for first in lengths {
+            for second in lengths {
+                let mut buffer = Buffer::new();
+                let mut expected = Vec::new();
+                for (round, piece) in [first, 1, second, 0, 1, first, 1].into_iter().enumerate() {
+                    let bytes = vec![round.to_le_bytes()[0]; piece];
+                    buffer.write_all(&bytes).unwrap();
+                    expected.extend(bytes);
+                    assert_eq!(*buffer, *expected, "{first} and {second} bytes, round {round}");
+                }
+            }
+        }
+    }
 }

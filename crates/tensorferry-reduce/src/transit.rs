@@ -442,9 +442,7 @@ impl Outbound {
         let room = FIRST_ROOM.max(LONGER_BY * self.handles.len());
         self.handles.reserve_exact(room - self.handles.len());
     }
-}
 
-impl Outbound {
     #[cold]
     fn take_back(&mut self) {
         std::mem::take(&mut self.handles).into_iter().for_each(OutgoingHandle::take_back);

@@ -350,6 +350,22 @@ mod tests {
     use crate::{Consumers, Deadline, FrozenBlock, Heap, Ring};
 
     #[test]
+    fn a_message_that_is_given_back_for_ever_is_pinned_once() {
+        let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
+        let ring = Arc::new(Ring::create_with_leases(&heap, 4, 2, 0).unwrap());
+        let handles =
+            OutgoingHandles::from_iter(OutgoingHandle::frozen(&heap.allocate(64).unwrap().freeze()));
+        ring.put(b"", handles, Deadline::Now).unwrap();
+        // The count of deliveries stops at 65,535.
+        for _ in 0..65_535 + 1_000 {
+            drop(ring.take_leased(Deadline::Now).unwrap());
+        }
+        heap.collect();
+        let n_pins: usize = heap.inner().pins.lists().iter().map(|list| list.lock().pins.len()).sum();
+        assert_eq!(n_pins, 1);
+    }
+
+    #[test]
     fn pins_of_a_long_block_are_looked_at_with_each_message_unless_its_sender_keeps_it() {
         let heap = Heap::create(Domain::builder().address_space_bytes(64 << 20)).unwrap();
         // The service thread, which lets go of pins from time to time, waits meanwhile.

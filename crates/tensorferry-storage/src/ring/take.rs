@@ -284,7 +284,7 @@ impl Ring {
         let mut head = ring.head().load(Ordering::Acquire);
         loop {
             let (slot, lap) = self.slot_of(ring, head);
-            // As a whole word, which is the usual case.
+            // The usual case, as a whole word: of the lap the 48 bits that a state has, as for every change.
             let word = slot.state_word().load(Ordering::Acquire);
             if word == SlotState::ready(lap).pack() {
                 return Look::Found(head);

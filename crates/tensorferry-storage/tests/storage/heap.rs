@@ -55,6 +55,24 @@ fn the_limit_is_an_error_with_numbers_and_freeing_helps() {
 }
 
 #[test]
+fn a_free_block_for_which_there_is_no_memory_now_stays_free() {
+    let heap = Heap::create(Domain::builder().address_space_bytes(1 << 30).limit_bytes(10 << 20)).unwrap();
+    let (one, other) = (heap.allocate(4 << 20).unwrap(), heap.allocate(4 << 20).unwrap());
+    let ids = [one.id(), other.id()];
+    drop(other);
+    drop(one);
+    // It gets the memory of the first block, which is the one that was freed last.
+    let filling = heap.allocate(3 << 20).unwrap();
+    let second = heap.allocate(4 << 20).unwrap();
+    assert_eq!(second.id(), ids[1], "the first one is passed by");
+    for _ in 0..3 {
+        assert!(heap.allocate(4 << 20).is_err(), "there is memory for three megabytes");
+    }
+    drop(filling);
+    assert_eq!(heap.allocate(4 << 20).unwrap().id(), ids[0]);
+}
+
+#[test]
 fn a_block_larger_than_the_domain_is_refused() {
     let heap = Heap::create(Domain::builder().address_space_bytes(16 << 20)).unwrap();
     assert!(matches!(heap.allocate(1 << 30), Err(StorageError::TooLarge { len_bytes: 1_073_741_824, .. })));

@@ -398,17 +398,3 @@ fn a_sender_in_a_message_that_was_given_back_is_in_transit() {
         assert!(matches!(taken, Err(RingTakeError::Empty)), "leased: {is_leased}, {:?}", taken.err());
     }
 }
-
-#[test]
-fn a_message_that_is_given_back_for_ever_is_pinned_once() {
-    let heap = heap();
-    let ring = Arc::new(Ring::create_with_leases(&heap, 4, 2, 0).unwrap());
-    let block = heap.allocate(64).unwrap().freeze();
-    ring.put(b"", OutgoingHandle::frozen(&block).into_iter().collect(), Deadline::Now).unwrap();
-    // The count of deliveries stops at 65,535.
-    for _ in 0..65_535 + 1_000 {
-        drop(ring.take_leased(Deadline::Now).unwrap());
-    }
-    heap.collect();
-    assert_eq!(heap.stats().messages_pinned, 1);
-}
