@@ -33,16 +33,18 @@ impl Arena {
         if span.free & bit == 0 {
             return Ok(None);
         }
-        let place = places.place(address, span.word);
+        let (word, have_bytes) = (span.word, span.populated_bytes);
+        let place = places.place(address, word);
         // Memory that another owner populated may not be open in this process yet.
         places.open_range(place.data_offset_bytes, len_bytes)?;
-        let span_offset = places.start_of(address.extent()) + span.word.start_page * PAGE_BYTES;
-        let needed = (place.data_offset_bytes - span_offset + len_bytes).next_multiple_of(PAGE_BYTES);
-        if needed <= span.populated_bytes {
+        let span_offset = places.start_of(address.extent()) + word.start_page * PAGE_BYTES;
+        let needed_bytes = (place.data_offset_bytes - span_offset + len_bytes).next_multiple_of(PAGE_BYTES);
+        if needed_bytes <= have_bytes {
             span.free &= !bit;
         } else {
-            self.populate(places, address, needed)?;
+            let populated_bytes = self.populate(places, address, word, have_bytes, needed_bytes)?;
             if let Some(span) = self.span_mut(places, address) {
+                span.populated_bytes = populated_bytes;
                 span.free &= !bit;
             }
         }
@@ -51,18 +53,18 @@ impl Arena {
         Ok(Some(place))
     }
 
-    /// Makes the first `needed_bytes` of a span present, and some more of a slab.
+    /// Makes the first `needed_bytes` of a span present, which has `have_bytes`, and some more of a slab.
+    /// Returns how many are present then.
     #[cold]
     fn populate(
         &mut self,
         places: Places<'_>,
         address: Address,
+        word: SpanWord,
+        have_bytes: usize,
         needed_bytes: usize,
-    ) -> Result<(), StorageError> {
+    ) -> Result<usize, StorageError> {
         let extent = address.extent();
-        let Some(&mut Span { word, populated_bytes: have, .. }) = self.span_mut(places, address) else {
-            return Err(damaged(places, address, "the run of a free block was given up"));
-        };
         let span_offset = places.start_of(extent) + word.start_page * PAGE_BYTES;
         let end = if word.class.is_slab() {
             let all = word.class.span_pages() * PAGE_BYTES;
@@ -71,18 +73,15 @@ impl Arena {
             needed_bytes
         };
         places.open_range(span_offset, end)?;
-        places.memory.count_populated(extent, (end - have) as u64)?;
-        if let Err(error) = places.memory.data().populate(span_offset + have, end - have) {
-            places.memory.count_returned_to_system(extent, (end - have) as u64);
+        places.memory.count_populated(extent, (end - have_bytes) as u64)?;
+        if let Err(error) = places.memory.data().populate(span_offset + have_bytes, end - have_bytes) {
+            places.memory.count_returned_to_system(extent, (end - have_bytes) as u64);
             return Err(error.into());
         }
         publish_populated(places, extent, address.line(), end);
-        self.usage.populated_bytes += (end - have) as u64;
+        self.usage.populated_bytes += (end - have_bytes) as u64;
         self.usage.populate_calls += 1;
-        if let Some(span) = self.span_mut(places, address) {
-            span.populated_bytes = end;
-        }
-        Ok(())
+        Ok(end)
     }
 
     /// Commits a new span of the class at the end of one of the runs.
